@@ -146,9 +146,9 @@ class Guard:
             fault = fault_of(self.refused, phase) if self.refused else self.left_out[call, at]
             untried = [n for n in range(len(fault_handlers)) if (call, at, n) not in self.left_out]
             name = ""
-            for n in untried[:1]:
-                handler = partial(fault_handlers[n], items[at], fault)
-                name = self._attempt(phase, (call, at, n), handler)
+            if untried:
+                handler = partial(fault_handlers[untried[0]], items[at], fault)
+                name = self._attempt(phase, (call, at, untried[0]), handler)
             self.faults.append(replace(fault, item=name))
 
     def next_attempt(self, error: Exception) -> "Guard":

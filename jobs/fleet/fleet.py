@@ -122,7 +122,10 @@ class FleetContext:
 
 
 class SimulatedBroker:
-    """A broker that may be started, killed, paused, hung, drained; for one thread at a time."""
+    """A broker that may be started, killed, paused, hung or drained.
+
+    One thread at a time may use it.
+    """
 
     def __init__(self, name: str, context: FleetContext) -> None:
         """name: a valid host name, because URLs contain it."""

@@ -81,8 +81,9 @@ class CellError(ValueError):
 
 
 class _Sample(NamedTuple):
-    """A sample in a row. place: column that a flaw names, 0 = the whole line. at_ms: the header's.
+    """Sample in a row of a table.
 
+    place: the column that a flaw names, 0 = the whole line. at_ms: the header's time, ms.
     values_at: the columns of its values.
     """
 

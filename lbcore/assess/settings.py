@@ -24,6 +24,14 @@ class Harm:
     brokers: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    key: str
+    hurts: Callable[[str], bool]
+    reason: str
+    better: str
+
+
 def _is(text: str) -> Callable[[str], bool]:
     return lambda value: value.lower() == text
 
@@ -36,99 +44,90 @@ def _above(limit: float) -> Callable[[str], bool]:
     return lambda value: _number(value) > limit
 
 
-_RULES: tuple[tuple[str, Callable[[str], bool], str, str], ...] = (
-    (
-        "loadBalancerEnabled",
-        _is(_FALSE),
-        "no broker reports its load, so nothing is ever placed or shed by load",
-        "true",
+_RULES = (
+    _Rule(
+        key="loadBalancerEnabled",
+        hurts=_is(_FALSE),
+        reason="no broker reports its load, so nothing is ever placed or shed by load",
+        better="true",
     ),
-    (
-        "loadBalancerSheddingEnabled",
-        _is(_FALSE),
-        "an overloaded broker keeps its bundles until somebody unloads them",
-        "true, or let Ballast act (then it must stay false)",
+    _Rule(
+        key="loadBalancerSheddingEnabled",
+        hurts=_is(_FALSE),
+        reason="an overloaded broker keeps its bundles until somebody unloads them",
+        better="true, or let Ballast act (then it must stay false)",
     ),
-    (
-        "loadBalancerAutoBundleSplitEnabled",
-        _is(_FALSE),
-        "a bundle that grows hot stays one piece, and one piece can't be shared by brokers",
-        "true",
+    _Rule(
+        key="loadBalancerAutoBundleSplitEnabled",
+        hurts=_is(_FALSE),
+        reason="a bundle that grows hot stays one piece, and one piece can't be shared by brokers",
+        better="true",
     ),
-    (
-        "loadBalancerLoadSheddingStrategy",
-        _ends(".OverloadShedder"),
-        (
-            "it looks at single brokers above a fixed limit only: below it nothing is evened out"
-            ", and when all are above it bundles go round in circles"
-        ),
-        "org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
+    _Rule(
+        key="loadBalancerLoadSheddingStrategy",
+        hurts=_ends(".OverloadShedder"),
+        reason="it looks at single brokers above a fixed limit only: below it nothing is evened out"
+        ", and when all are above it bundles go round in circles",
+        better="org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
     ),
-    (
-        "loadBalancerLoadSheddingStrategy",
-        _ends(".ThresholdShedder"),
-        (
-            "it gives away from brokers above the mean, but never fills one that is far below "
-            "it, and averages so long that it acts on load that is gone"
-        ),
-        "org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
+    _Rule(
+        key="loadBalancerLoadSheddingStrategy",
+        hurts=_ends(".ThresholdShedder"),
+        reason="it gives away from brokers above the mean, but never fills one that is far below "
+        "it, and averages so long that it acts on load that is gone",
+        better="org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
     ),
-    (
-        "loadBalancerLoadSheddingStrategy",
-        _ends(".UniformLoadShedder"),
-        (
-            "it compares message rates only: brokers of unlike size or unlike messages are taken"
-            " for equal"
-        ),
-        "org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
+    _Rule(
+        key="loadBalancerLoadSheddingStrategy",
+        hurts=_ends(".UniformLoadShedder"),
+        reason="it compares message rates only: brokers of unlike size or unlike messages are taken"
+        " for equal",
+        better="org.apache.pulsar.broker.loadbalance.impl.AvgShedder, with AvgShedder as placement",
     ),
-    (
-        "loadBalancerHistoryResourcePercentage",
-        _above(0.8),
-        (
-            "nine tenths of each average are the past: the shedder goes on unloading a broker "
-            "that has long cooled down"
-        ),
-        "0.5",
+    _Rule(
+        key="loadBalancerHistoryResourcePercentage",
+        hurts=_above(0.8),
+        reason="nine tenths of each average are the past: the shedder goes on unloading a broker "
+        "that has long cooled down",
+        better="0.5",
     ),
-    (
-        "loadBalancerReportUpdateMaxIntervalMinutes",
-        _above(5),
-        "a broker whose load changes little is judged by figures that are so old",
-        "1",
+    _Rule(
+        key="loadBalancerReportUpdateMaxIntervalMinutes",
+        hurts=_above(5),
+        reason="a broker whose load changes little is judged by figures that are so old",
+        better="1",
     ),
-    (
-        "loadBalancerMemoryResourceWeight",
-        _above(0),
-        "a JVM's heap fills and empties with its garbage collector, not with load",
-        "0",
+    _Rule(
+        key="loadBalancerMemoryResourceWeight",
+        hurts=_above(0),
+        reason="a JVM's heap fills and empties with its garbage collector, not with load",
+        better="0",
     ),
-    (
-        "loadBalancerCPUResourceWeight",
-        lambda value: _number(value) == 0,
-        "a broker whose processors are busy is not taken for loaded",
-        "1.0",
+    _Rule(
+        key="loadBalancerCPUResourceWeight",
+        hurts=lambda value: _number(value) == 0,
+        reason="a broker whose processors are busy is not taken for loaded",
+        better="1.0",
     ),
-    (
-        "loadBalancerSheddingGracePeriodMinutes",
-        _above(60),
-        "a bundle that was moved once stays for so long, hot or not",
-        "30",
+    _Rule(
+        key="loadBalancerSheddingGracePeriodMinutes",
+        hurts=_above(60),
+        reason="a bundle that was moved once stays for so long, hot or not",
+        better="30",
     ),
-    (
-        "loadBalancerDistributeBundlesEvenlyEnabled",
-        _is(_TRUE),
-        "brokers with more bundles than the mean get none, however little load those have",
-        "false, once the bundles' loads differ much",
+    _Rule(
+        key="loadBalancerDistributeBundlesEvenlyEnabled",
+        hurts=_is(_TRUE),
+        reason="brokers with more bundles than the mean get none, however little load those have",
+        better="false, once the bundles' loads differ much",
     ),
-    (
-        "defaultNumberOfNamespaceBundles",
-        lambda value: 0 < _number(value) < _FEW,
-        "a namespace begins with so few pieces that few brokers can share it",
-        "4 or more; at least twice the brokers that shall share a namespace",
+    _Rule(
+        key="defaultNumberOfNamespaceBundles",
+        hurts=lambda value: 0 < _number(value) < _FEW,
+        reason="a namespace begins with so few pieces that few brokers can share it",
+        better="4 or more; at least twice the brokers that shall share a namespace",
     ),
 )
-"""Key, predicate of a harmful value, reason, better value."""
 _ABOUT_BALANCING = ("loadBalance", "loadManager", "defaultNumberOfNamespaceBundles")
 
 
@@ -140,13 +139,20 @@ def harms_of(settings: Mapping[str, Settings | None]) -> list[Harm]:
     """
     reported = {name: found for name, found in sorted(settings.items()) if found is not None}
     found = []
-    for key, hurts, reason, better in _RULES:
-        is_idle = key == "loadBalancerLoadSheddingStrategy" and not is_shedding(reported)
-        values = {name: one[key] for name, one in reported.items() if key in one}
-        brokers = tuple(name for name, value in values.items() if hurts(value))
-        if brokers and not is_idle:
-            value = values[brokers[0]]
-            found.append(Harm(key=key, value=value, reason=reason, better=better, brokers=brokers))
+    for rule in _RULES:
+        values = {name: one[rule.key] for name, one in reported.items() if rule.key in one}
+        brokers = tuple(name for name, value in values.items() if rule.hurts(value))
+        is_shedders = rule.key == "loadBalancerLoadSheddingStrategy"
+        if brokers and not (is_shedders and not is_shedding(reported)):
+            found.append(
+                Harm(
+                    key=rule.key,
+                    value=values[brokers[0]],
+                    reason=rule.reason,
+                    better=rule.better,
+                    brokers=brokers,
+                )
+            )
     return found + _differing(reported)
 
 

@@ -171,6 +171,8 @@ def propose(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> bool
     waiting = [
         one for one in result.decisions if not (one.kind is Kind.DRAIN or one.reason == "Pinned")
     ]
+    if not waiting:
+        return False
     is_asked = cluster.approval == ASK or (
         cluster.approval == ASK_ABOVE
         and (
@@ -178,7 +180,7 @@ def propose(work: BatchContext, snapshot: Snapshot, result: Plan | Skip) -> bool
             or _moved_percent(work, snapshot, waiting) > cluster.approval_percent
         )
     )
-    if not waiting or not is_asked:
+    if not is_asked:
         return False
     records = [work.ledger.record(one.bundle) for one in waiting[:STEPS_MAX]]
     versions = [record.version_id if record is not None else 0 for record in records]
@@ -197,7 +199,7 @@ def offer(
 ) -> tuple[str, PlanProposal]:
     """Make a proposal of steps; return its name and itself.
 
-    It is of a cycle or (command) of a person. name: "" = made from the batch's time.
+    It is of a cycle or (command) of a person. name: "" = chosen.
     """
     load = _Load.of(work, steps)
     before = load.measured
@@ -209,10 +211,7 @@ def offer(
     if grouped := [one for one in touched if one in groups]:
         hottest = max(grouped, key=lambda one: float(before[load.brokers[one]]))
         members = members_by_group(names, groups)[groups[hottest]]
-    number = work.now_ms // 1_000
-    while not name:  # six digits to the base 36, short to type, that no other proposal has
-        made = np.base_repr(number % 36**6, 36).lower().zfill(6)
-        name, number = "" if made in work.rules.proposals else made, number + 1
+    name = name or _new_name(work)
     proposal = PlanProposal(
         station=PlanStatus.WAITS,
         since_ms=work.now_ms,
@@ -482,3 +481,14 @@ def _shown(load: _Load, usage: Floats, touched: Sequence[str], members: Ints) ->
     if len(part):
         found |= {"max": round(float(part.max()), 4), "mean": round(float(part.mean()), 4)}
     return found
+
+
+def _new_name(work: BatchContext) -> str:
+    """Return a name of six digits to the base 36 that no other proposal has.
+
+    Made from the batch's time; short to type.
+    """
+    number = work.now_ms // 1_000
+    while (name := np.base_repr(number % 36**6, 36).lower().zfill(6)) in work.rules.proposals:
+        number += 1
+    return name

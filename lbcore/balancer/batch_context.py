@@ -249,7 +249,7 @@ class BatchContext:
         self.config, self.settings = config, settings
         self.config_version = remembered(memo, "version", config, lambda: digest(config))
         if aside != self.rules.set_aside:
-            self.change_rules(set_aside=aside)
+            self.change_rules(set_aside=dict(aside))
 
     def use_settings(self, settings: Mapping[str, Any]) -> None:
         """From now on decide under the files' configuration with these changes.
@@ -266,7 +266,8 @@ class BatchContext:
     def change_rules(self, command: Command | None = None, **rules: Any) -> None:
         """Replace all rules of some kinds. O(rules of these kinds).
 
-        command: the one that asked for it.
+        command: the one that asked for it. The mappings become the batch's own: `set_rule` changes
+        them in place.
         """
         before, self.rules = self.rules, replace(self.rules, **rules)
         if command is not None:

@@ -320,7 +320,10 @@ _fixed_of = attrgetter(*_FIXED)
 
 
 def load_columns(entries: Sequence[BrokerEntry]) -> dict[str, Any]:
-    """Return an array for each field of a broker's newest load. O(brokers)."""
+    """Return an array for each field of a broker's newest load. O(brokers).
+
+    All but `reported_ms` have the names of `BrokerTable`'s fields.
+    """
     return {
         field: np.array([getattr(entry, field) for entry in entries], dtype=dtype).reshape(
             len(entries), *shape

@@ -334,8 +334,9 @@ def note_silent(work: BatchContext, dead: Collection[str]) -> int:
     that flap since this batch.
     """
     died, returned = [], []
-    known = sorted(work.brokers.items())
-    for name, entry in [one for one in known if one[1].is_dead != (one[0] in dead)]:
+    for name, entry in sorted(work.brokers.items()):
+        if entry.is_dead == (name in dead):
+            continue
         if name in dead:
             died.append(name)
             work.brokers[name] = replace(

@@ -166,7 +166,8 @@ def _verb(count: int, words: str) -> str:
     """Return words about several bundles as words about so many."""
     first, _, rest = words.partition(" ")
     single = {"are": "is", "wait": "waits", "stay": "stays"}.get(first, first)
-    return words if count > 1 else f"{single} {rest}".replace("their", "its")
+    singular = f"{single} {rest}".replace("their", "its").replace(" or are ", " or is ")
+    return words if count > 1 else singular
 
 
 def _stopped(counts: Mapping[str, int]) -> list[tuple[str, str]]:

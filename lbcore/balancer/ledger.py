@@ -69,6 +69,7 @@ STATE_SCHEMA = 5
 
 STATES = tuple(State)
 LIVE = tuple(state for state in State if state not in (State.INIT, State.DELETED))
+"""States of a live bundle: it has a record, and is not deleted; as `live_rows` finds them."""
 CAUSES = tuple(Cause)
 STATE_CODE = {state: code for code, state in enumerate(STATES)}
 CAUSE_CODE = {cause: code for code, cause in enumerate(CAUSES)}
@@ -294,8 +295,9 @@ class Ledger:
         kept |= {Instance(broker=broker, incarnation=start) for broker, start in present}
         before, self.instances = self.instances, Instances()
         ids = np.full(len(before.rows) + 1, NOBODY, dtype="<i4")
-        for old, one in [pair for pair in enumerate(before.rows) if pair[1] in kept]:
-            ids[old] = self.instances.id_of(one.broker, one.incarnation)
+        for old, one in enumerate(before.rows):
+            if one in kept:
+                ids[old] = self.instances.id_of(one.broker, one.incarnation)
         self._open_ownership(range(len(self)))
         self.source, self.destination = ids[self.source], ids[self.destination]
 

@@ -115,7 +115,8 @@ def _refuse_for_now(work: BatchContext, pair: _Pair, merged: str, command_id: st
         f"namespace {namespace} has {count} bundles when its merges have ended, as many as it "
         "was created with; only what splits have added is merged",
     )
-    problem = reason_not_to_take(work, pair[0].destination)
+    kept, _ = pair
+    problem = reason_not_to_take(work, kept.destination)
     refuse_if(problem, f"{merged} would stay with its owner: {problem}")
 
 
@@ -179,17 +180,17 @@ def merge_cold(work: BatchContext) -> None:
     """Begin merges in a cycle that decides splits, the least loaded first. O(bundles)."""
     config, cluster = work.config.splitting, work.config.cluster
     is_due = config.merge_enabled and work.times.split_ms == work.now_ms
-    is_asked = cluster.observe_only or cluster.approval == ASK
-    if not is_due or is_asked or is_external(work) or work.is_catching_up:
+    may_not_begin = cluster.observe_only or cluster.approval == ASK
+    if not is_due or may_not_begin or is_external(work) or work.is_catching_up:
         return
     if reason_to_stand_still(work)[0] or reason_not_to_balance(work)[0]:
         return
     most, begun = config.max_merges_per_cycle, 0
     taken: set[str] = set()
-    for pair, load in _cold_pairs(work, most * _LOOKED_AT):
-        names = {record.bundle for record in pair}
-        tenant = tenant_of(pair[0].bundle)
-        is_apart = pair[0].destination != pair[1].destination
+    for (kept, other), load in _cold_pairs(work, most * _LOOKED_AT):
+        names = {kept.bundle, other.bundle}
+        tenant = tenant_of(kept.bundle)
+        is_apart = kept.destination != other.destination
         if names & taken or begun >= most or (is_apart and _is_hour_full(work, tenant)):
             continue
         bundle, neighbour = sorted(names)
@@ -202,7 +203,7 @@ def merge_cold(work: BatchContext) -> None:
         )
         inputs = {"load_of_split_limit": round(load, 4)}
         with suppress(RefusedCommandError):
-            outcome = _begin(work, pair, command.command_id, COLD, inputs)
+            outcome = _begin(work, (kept, other), command.command_id, COLD, inputs)
             taken |= names
             begun += 1
             begin_wait(work, command, outcome, 0)

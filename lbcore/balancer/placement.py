@@ -294,10 +294,11 @@ def _broker_table(work: BatchContext, names: Sequence[str], silent: frozenset[st
     # how many more bundles operators' requests may take from each broker now
     room = [cap - leaving.get(name, 0) for cap, name in zip(most, names, strict=True)]
     flaps, suspects = flapping(work), suspected(work) | silent
+    reported_ms = loads.pop("reported_ms")
     demand = np.array([entry.demand for entry in entries], dtype=np.float64)  # NaN = unknown
     return BrokerTable(
         names=tuple(names),
-        updated_at_ms=loads.pop("reported_ms"),
+        updated_at_ms=reported_ms,
         **loads,
         is_fresh=np.ones(len(entries), dtype=np.bool_),
         is_draining=np.array([is_draining(work, name) for name in names], dtype=np.bool_),

@@ -207,7 +207,9 @@ def _destinations(
     avoided_brokers = unsteady(work) | overdue_brokers
     chosen: dict[int, str] = {}
     avoided: dict[int, str] = {}
-    for row, intent in [one for one in intents if one[1].action is not Action.CANCEL]:
+    for row, intent in intents:
+        if intent.action is Action.CANCEL:
+            continue
         if intent.destination not in avoided_brokers and is_open(work, intent.destination):
             chosen[row] = intent.destination
         else:
@@ -218,7 +220,9 @@ def _destinations(
     placed = {row: places.found.get(ledger.names[row], "") for row in avoided}
     chosen |= {row: broker for row, broker in placed.items() if broker}
     left = {row for row in avoided.keys() - chosen if avoided[row] not in overdue_brokers}
-    for row, intent in [one for one in intents if one[0] in left]:
+    for row, intent in intents:
+        if row not in left:
+            continue
         # a broker that has just failed to open it is asked again only after the timeout
         is_assigning = ledger.state[row] == STATE_CODE[State.ASSIGNING]
         has_just_failed = is_assigning and intent.reason is IntentReason.CANNOT_SERVE
@@ -475,6 +479,7 @@ def reconcile(work: BatchContext) -> None:
     authority. O(bundles) in a batch with reports.
     """
     bundles = [report for update in work.updates for report in update.bundles]
+    # the newest of each broker
     newest = {report.broker: report for report in sorted(bundles, key=attrgetter("reported_ms"))}
     present = {name: entry.incarnation for name, entry in work.brokers.items()}
     reports = [

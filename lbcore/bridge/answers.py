@@ -158,7 +158,10 @@ def as_object(value: Any) -> Mapping[str, Any]:
     return value
 
 
-parse_object = _json(as_object)
+@_json
+def parse_object(value: Any) -> Mapping[str, Any]:
+    """Parse any JSON object."""
+    return as_object(value)
 
 
 @_json

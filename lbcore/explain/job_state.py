@@ -94,7 +94,7 @@ class JobState:
         if trouble:
             so = "asked from this machine" if self.is_present else _STANDS
             return f"{trouble}: {so} ({wrote})"
-        by_word = {
+        by_word = {  # the first that applies
             JobStatus.AWAY: f"the streaming job is away: {_STANDS} ({wrote})",
             JobStatus.LATE: f"the streaming job is late: {wrote}",
             JobStatus.WITHOUT_CYCLES: (
@@ -145,7 +145,7 @@ def judge_job(
     """Judge the job by the ages of its newest commit and cycle, ms, -1 = none."""
     heartbeat_ms = pipeline.heartbeat_commit_ms
     wrote_on = cycle_ago_ms - wrote_ago_ms > _CYCLES_WRITTEN_PAST * pipeline.decision_interval_ms
-    by_word = {
+    by_word = {  # the first that applies
         JobStatus.NEVER_STARTED: wrote_ago_ms < 0,
         JobStatus.AWAY: wrote_ago_ms > _HEARTBEATS_MISSED * heartbeat_ms,
         JobStatus.LATE: wrote_ago_ms > heartbeat_ms + SLACK_MS,

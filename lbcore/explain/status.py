@@ -403,15 +403,7 @@ def _alarms(status: ClusterStatus, rows: StatusRows, config: Config) -> Iterable
     limit_ms, soon = status.now_ms - BLOCKED_ALARM_S * 1_000, CertificateEnd.EXPIRING_SOON
     by_rows: tuple[tuple[str, Iterable[str]], ...] = (
         ("BallastBrokerDown", _broker_alarms(status)),
-        (
-            "BallastBrake",
-            (
-                f"the brake is on since {', '.join(brake.get('lost', ()))} vanished:"
-                " `ballast resume --release-brake` when that is right"
-                for brake in (status.brake,)
-                if brake is not None
-            ),
-        ),
+        ("BallastBrake", _brake_alarms(status)),
         ("BallastStuckBundles", _stuck_alarms(status, config)),
         ("BallastDrainStalled", _drain_alarms(status)),
         (
@@ -461,6 +453,13 @@ def _broker_alarms(status: ClusterStatus) -> Iterable[str]:
             f"{', '.join(others)} {'is' if len(others) == 1 else 'are'} silent: start"
             f" {'it' if len(others) == 1 else 'them'}, or `ballast broker forget {others[0]}`"
         )
+
+
+def _brake_alarms(status: ClusterStatus) -> Iterable[str]:
+    if status.brake is not None:
+        lost = ", ".join(status.brake.get("lost", ()))
+        release = "`ballast resume --release-brake` when that is right"
+        yield f"the brake is on since {lost} vanished: {release}"
 
 
 def _stuck_alarms(status: ClusterStatus, config: Config) -> Iterable[str]:

@@ -239,7 +239,7 @@ def decode_boundary(text: str) -> int:
 
     Raises InvalidRangeError for any other text and outside of 0 .. 0xffffffff.
     """
-    found, value = _INTEGER.fullmatch(text), -1
+    found, value = _INTEGER.fullmatch(text), -1  # out of range
     if found is not None:
         sign, hexadecimal, octal, decimal = found.groups()
         value = int(hexadecimal, 16) if hexadecimal else int(octal or decimal, 8 if octal else 10)

@@ -152,7 +152,7 @@ def read_field(message: Mapping[str, Any], field: str, max_chars: int) -> Any:
     """The value of one field, which must be there; raises FieldRefusal."""
     if field in LISTENERS:
         return _listeners(message, max_chars)
-    read = _NUMBERS.get(field)
+    read = _READERS.get(field)
     return read(message, field) if read else fields.text(message, field, max_chars)
 
 
@@ -172,7 +172,7 @@ def _resource(message: Mapping[str, Any], field: str) -> tuple[float, float]:
     return fields.number(named, f"{field}.usage", minimum=minimum), limit
 
 
-_NUMBERS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
+_READERS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
     **dict.fromkeys(WIRE_NAMES, _resource),
     **dict.fromkeys(COUNTS, fields.count),
     **dict.fromkeys((*TRAFFIC, OFFERED), fields.number),

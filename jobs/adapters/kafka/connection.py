@@ -286,7 +286,7 @@ class TopicWatch:
         return self._loss
 
     def check(self) -> CommandError | None:
-        """Return the error of topics that this check finds lost; None = none, or no answer."""
+        """Return the error of topics found lost now; None = none, or Kafka is silent."""
         with self._asking:
             try:
                 options = self._address.client_options("topic-watch")

@@ -493,6 +493,7 @@ def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
         for name, own in edges.items()
     }
     topics = {name: np.zeros(len(own) - 1) for name, own in edges.items()}
+    widths = {name: np.diff(own).astype(float) for name, own in edges.items()}
     by_time = groupby(known, key=lambda row: int(row["minute_ms"]))
     for interval, (_, found) in enumerate(by_time):
         loads: list[tuple[Any, ...]] = [
@@ -504,7 +505,7 @@ def make_recording(rows: Iterable[Mapping[str, Any]]) -> Recording:
             namespace, lower, end = ranges[bundle]
             own = edges[namespace]
             first, last = np.searchsorted(own, (lower, end)).tolist()
-            part = np.diff(own[first : last + 1]).astype(float) / float(end - lower)
+            part = widths[namespace][first:last] / float(end - lower)
             rates[namespace][interval, first:last] = part[:, np.newaxis] * np.array(traffic)
             cells = topics[namespace][first:last]
             np.maximum(cells, part * count, out=cells)

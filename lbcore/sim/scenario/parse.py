@@ -384,32 +384,37 @@ def _require_setting(line: Line, word: str) -> None:
 
 def _require_agreement(scenario: Scenario) -> None:
     """Raise ScenarioError for brokers or times that the scenario does not have."""
-    known, free = {one.name for one in scenario.brokers}, (f"b{at}" for at in count(1))
+    known = _brokers_of(scenario)
     for event in scenario.scenario_events:
-        new = event.options["brokers"] if event.verb == "add" else 0
-        known |= set(islice((name for name in free if name not in known), new))
-    known |= {"all", ""}
-    ends = format_ms(scenario.run_ms)
-    for number, at_ms, brokers, use in (
-        *((one.line, one.at_ms, one.brokers, one.verb) for one in scenario.scenario_events),
-        *(
-            (
-                one.line,
-                one.from_ms,
-                [one.argument] * (METRICS[one.metric.split(".")[0]].argument == "broker"),
-                "expect anything of",
-            )
-            for one in scenario.expectations
-        ),
-        *((load.line, load.from_ms, (), "") for load in scenario.loads),
-    ):
-        line = Line(number, "")
-        unknown = [name for name in brokers if name not in known]
+        unknown = [name for name in event.brokers if name not in known]
         if unknown:
-            raise line.error(f"there is no {unknown[0]} to {use}", "a broker of this scenario")
-        if at_ms >= scenario.run_ms:
-            what = f"the run ends at {ends}, before {format_ms(at_ms)}"
-            raise line.error(what, f"a time before {ends}", "let it run longer")
+            what = f"there is no {unknown[0]} to {event.verb}"
+            raise Line(event.line, "").error(what, "a broker of this scenario")
+        _require_time(scenario, event.line, event.at_ms)
+    for expectation in scenario.expectations:
+        name, broker = expectation.metric.partition(".")[0], expectation.argument
+        if METRICS[name].argument == "broker" and broker and broker not in known:
+            what = f"there is no {broker} to expect anything of"
+            raise Line(expectation.line, "").error(what, "a broker of this scenario")
+        _require_time(scenario, expectation.line, expectation.from_ms)
+    for load in scenario.loads:
+        _require_time(scenario, load.line, load.from_ms)
+
+
+def _require_time(scenario: Scenario, line: int, at_ms: int) -> None:
+    if at_ms >= scenario.run_ms:
+        ends = format_ms(scenario.run_ms)
+        what = f"the run ends at {ends}, before {format_ms(at_ms)}"
+        raise Line(line, "").error(what, f"a time before {ends}", "let it run longer")
+
+
+def _brokers_of(scenario: Scenario) -> set[str]:
+    """Those that the cluster lines name, those that are added, and the word all."""
+    known, free = {one.name for one in scenario.brokers}, (f"b{at}" for at in count(1))
+    for one in scenario.scenario_events:
+        new = one.options["brokers"] if one.verb == "add" else 0
+        known |= set(islice((name for name in free if name not in known), new))
+    return {*known, "all"}
 
 
 FOR: Readers = {"for": tokens.duration_ms}

@@ -196,6 +196,10 @@ def test_counts_add_up_to_the_bundles_and_the_words_have_each() -> None:
     ("name", "stated"),
     [
         ("pinned", "1 of its 3 bundles is pinned to it"),
+        (
+            "recently_unloaded",
+            "1 of its 3 bundles moved a short while ago, or is in a rejected plan",
+        ),
         ("merging", "1 of its 3 bundles waits for its merge with a neighbour"),
         ("no_destination", "1 of its 3 bundles found no destination"),
     ],
