@@ -4,4 +4,4 @@ A module here fetches values, lets `lbcore` decide, and carries the decisions ou
 about load, health or placement.
 """
 
-VERSION = "1.0.1"
+VERSION = "1.0.2"

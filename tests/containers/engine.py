@@ -22,10 +22,10 @@ from tests.integration.stack import ROOT
 SERVICES: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
     (ROOT / "docker-compose.yml").read_text()
 )["services"]
-IMAGE = "localhost/ballast:1.0.1"
+IMAGE = "localhost/ballast:1.0.2"
 KAFKA_IMAGE = "docker.io/apache/kafka:4.3.0"
 PROMETHEUS_IMAGE = "docker.io/prom/prometheus:v3.5.0"
-BASE = "localhost/ballast-base:1.0.1"
+BASE = "localhost/ballast-base:1.0.2"
 _DOCKERFILE = "conf/container/Dockerfile"
 _PROGRAMS = ("podman", "runc", "debootstrap")
 _PACKAGES = (*_PROGRAMS, "netavark", "aardvark-dns", "iptables", "catatonit")
