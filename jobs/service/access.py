@@ -163,8 +163,14 @@ class KeyAddress:
     async def renew(self) -> None:
         """Ask now, once for all who want it."""
         if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.ensure_future(asyncio.to_thread(self._renew))
+            self._renewing = asyncio.ensure_future(asyncio.to_thread(self._renew_on_demand))
         await asyncio.shield(self._renewing)
+
+    def _renew_on_demand(self) -> None:
+        try:
+            self._renew()
+        finally:
+            self._asked_s = monotonic()  # a slow answer, too, is one that has just come
 
     def _renew(self) -> None:
         self._asked_s = monotonic()
@@ -177,11 +183,10 @@ class KeyAddress:
                 "next": "the last ones stay; correct lookup.token_keys_url or what serves it",
             }
             logger.warning("token_keys_not_renewed", extra={"fields": fields})
-        else:
-            if content != self._content:
-                self._content, self.keys = content, keys
-                logger.info("token_keys_renewed", extra={"fields": {"keys": len(keys)}})
-        self._asked_s = monotonic()  # a slow answer, too, is one that has just come
+            return
+        if content != self._content:
+            self._content, self.keys = content, keys
+            logger.info("token_keys_renewed", extra={"fields": {"keys": len(keys)}})
 
     def _fetch(self) -> tuple[bytes, tuple[TrustedKey, ...]]:
         parts = urlsplit(self._url)
@@ -318,7 +323,7 @@ class TokenError(Exception):
 class TokenChecker:
     """Checks tokens against the trusted keys of the moment.
 
-    They are those of files and of an address. Both are watched, so that keys can be added and
+    The keys are those of files and of an address, which are both watched: keys can be added and
     withdrawn while running.
     """
 

@@ -166,12 +166,12 @@ class Gatekeeper:
     # -- proofs
 
     def _proven(self, scope: Message, address: str) -> Caller:
-        """The caller by token or certificate; raises HttpError 401."""
+        """The caller by token or certificate, without an address; raises HttpError 401."""
         if self._checker is not None and (token := _token(scope)) is not None:
             return self._bearer(self._checker, token, address)
         peer = scope.get(PEER, "") if self._takes_certificates else ""
         if peer:
-            return Caller(name=peer, address=address, grants=self._grants.get(peer, ()))
+            return Caller(name=peer, address="", grants=self._grants.get(peer, ()))
         self._limit(address)
         self.counts.refused[UNAUTHENTICATED] += 1
         raise HttpError(401, "Authentication required", _CHALLENGE)

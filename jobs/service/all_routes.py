@@ -22,6 +22,7 @@ from jobs import VERSION
 from jobs.service.access import Role
 from jobs.service.exchange import JSON, Header, Reply, encode, is_pulsar
 from jobs.service.pulsar import brokers, namespaces
+from jobs.service.pulsar.brokers import existing
 from jobs.service.routes import MAX_AGE, Handler, Route, Schema, TextQuery, reading
 from jobs.service.v1.ownership import LOOKUP_DATA, OWNERSHIP_ROUTES
 from jobs.service.v1.planning import (
@@ -108,7 +109,7 @@ _NAMESPACE_ROUTES = (
     _of_tenant(
         f"GET {_NAMESPACE}",
         lambda request, context: policies_data(
-            (found := brokers.existing(request, context)).live, context.cluster, found.hash_function
+            (found := existing(request, context)).live, context.cluster, found.hash_function
         ),
         _OBJECT,
         "The policies of a namespace.",
@@ -117,14 +118,14 @@ _NAMESPACE_ROUTES = (
     _of_tenant(f"DELETE {_NAMESPACE}", namespaces.delete_namespace),
     _of_tenant(
         f"GET {_NAMESPACE}/bundles",
-        lambda request, context: bundles_data(brokers.existing(request, context).live),
+        lambda request, context: bundles_data(existing(request, context).live),
         _BUNDLES,
         "The boundaries of a namespace's bundles.",
     ),
     _of_tenant(f"GET {_NAMESPACE}/topics", namespaces.list_all_topics, _TEXTS),
     _of_tenant(
         f"GET {_NAMESPACE}/replication",
-        lambda request, context: brokers.existing(request, context) and [context.cluster],
+        lambda request, context: existing(request, context) and [context.cluster],
         _TEXTS,
         "The clusters that a namespace is in: this one.",
     ),

@@ -113,7 +113,7 @@ class Route:
     is_recorded is False; refused ones of any route always are.
 
     The page in the OpenAPI document: summary "" = the handler's docstring. answer: shape of the
-    body of 200, as `all_routes.Schemas` reads it; None = no body. body: JSON Schema of that of the
+    body of 200, as `all_routes.Schemas` reads it; None = no body. body: JSON Schema of the
     request. statuses: status → what it means, beside those that any route has. example: of our own
     paths.
     """

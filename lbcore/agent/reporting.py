@@ -8,15 +8,9 @@ replace the session of Pulsar's metadata store.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from lbcore.model.resources import COUNT
 from lbcore.signals.usage import ReportedLoad
 from lbcore.wire.format import REASON_CHARS_MAX
-from lbcore.wire.messages import (
-    Ack,
-    Floats,
-)
+from lbcore.wire.messages import Ack, Floats
 
 NEVER_MS = -(2**62)
 PART_CHARS_MAX = 131_072
@@ -24,7 +18,6 @@ PART_CHARS_MAX = 131_072
 bytes in UTF-8, or escaped in JSON)."""
 
 _ACK_CHARS = 64  # the names of an ack's fields, its version and outcome
-_UNUSED = np.zeros(COUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

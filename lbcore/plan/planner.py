@@ -316,8 +316,8 @@ def project_moves(
 ) -> tuple[Floats, Floats, PlanState]:
     """Return usages before and after these moves, and the state with them decided.
 
-    Weighted, float64[n], 1.0 = 100 %; both count load that reports don't show yet. O(brokers +
-    moves).
+    Weighted, float64[n], 1.0 = 100 %; both count load that reports don't show yet. O(bundles +
+    policies x (brokers + namespaces) + moves).
     """
     draft = replace(
         adjust(initial_draft(snapshot, state, config, now_ms, ONLY_PLACES)), sheddings=moves

@@ -218,7 +218,7 @@ class BrokerScorer:
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
         """Advance each state by its loads: all first reports, then all second ones.
 
-        By Kafka's timestamps. The newest load of each broker goes into the update. Loads of a
+        Times are Kafka's. The newest load of each broker goes into the update. Loads of a
         superseded start are left out once the new start has sent one.
         """
         reports = {}

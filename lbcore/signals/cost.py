@@ -83,9 +83,10 @@ def fit_costs(evidence: Evidence) -> Costs | None:
     """
     if evidence.reports < 3:  # noqa: PLR2004 as many as there are unknowns
         return None
+    # products of columns: capacity, messages, bytes, and points
     cc, cm, cb, cp, mm, mb, mp, bb, bp, power = evidence.products
-    wanted, more = [cp, mp, bp], 1.0 + RIDGE
-    matrix = [[cc * more, cm, cb], [cm, mm * more, mb], [cb, mb, bb * more]]
+    wanted, ridge = [cp, mp, bp], 1.0 + RIDGE
+    matrix = [[cc * ridge, cm, cb], [cm, mm * ridge, mb], [cb, mb, bb * ridge]]
     best: tuple[float, tuple[float, ...]] = (power, (0.0, 0.0, 0.0))
     for used in product((True, False), repeat=3):
         found = _least_squares(matrix, wanted, used)

@@ -217,9 +217,11 @@ async def get_owned(request: Request, context: AdminContext) -> Fields:
             yield LEFT_OUT
             status = None
             for route in snapshot.namespaces[name].live:
-                if route.broker == broker:
-                    status = status or ownership_status(name, names, policies)
-                yield (route.bundle, status) if route.broker == broker else LEFT_OUT
+                if route.broker != broker:
+                    yield LEFT_OUT
+                    continue
+                status = status or ownership_status(name, names, policies)
+                yield route.bundle, status
 
     return Fields(owned())
 

@@ -87,7 +87,7 @@ def read_heat(
     whole minutes, with at most MOMENTS_MAX in the window. Rows in name order. left_out: number of
     rows with lower peaks that are not among them.
     """
-    view, name = ("bundle_loads", "bundle") if broker else ("broker_loads", "broker")
+    view, subject = ("bundle_loads", "bundle") if broker else ("broker_loads", "broker")
     step_ms = max(1, -(-window_ms // (MINUTE_MS * (MOMENTS_MAX - 1)))) * MINUTE_MS
     since_ms = (until_ms - window_ms) // step_ms * step_ms
     moments = range(since_ms, until_ms // step_ms * step_ms + 1, step_ms)
@@ -97,16 +97,16 @@ def read_heat(
         f"minute_ms <= {until_ms}",
         *([f"broker = {literal(broker)}"] if broker else []),
     ]
-    asked = f"SELECT {name}, minute_ms - minute_ms % {step_ms} AS at_ms, MAX({by}) AS most"
+    asked = f"SELECT {subject}, minute_ms - minute_ms % {step_ms} AS at_ms, MAX({by}) AS most"
     rows = f" FROM {view} WHERE {' AND '.join(where)} GROUP BY 1, 2"
     found: pa.Table = SqlEngine(reader.root, (LOAD_HISTORY.name,)).query(asked + rows)
     cells = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
     names, left_out = _shown(cells, BUNDLES_MAX if broker else BROKERS_MAX)
     row_of = {name: at for at, name in enumerate(names)}
     grid: list[list[float | None]] = [[None] * len(moments) for _ in names]
-    for called, at_ms, value in cells:
-        if called in row_of and value is not None:
-            grid[row_of[called]][(at_ms - since_ms) // step_ms] = float(f"{value:.{_DIGITS}g}")
+    for name, at_ms, value in cells:
+        if name in row_of and value is not None:
+            grid[row_of[name]][(at_ms - since_ms) // step_ms] = float(f"{value:.{_DIGITS}g}")
     return {
         "by": by,
         "unit": (OF_BUNDLES if broker else OF_BROKERS)[by],

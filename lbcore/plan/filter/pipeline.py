@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,11 @@ _VERSION = re.compile(
 )
 
 
-SemanticVersion: TypeAlias = tuple[tuple[int, ...], tuple[str, ...]]
-"""Major, minor and patch, then pre-release identifiers, () without any."""
+class SemanticVersion(NamedTuple):
+    """Major, minor and patch, then pre-release identifiers, () without any."""
+
+    core: tuple[int, ...]
+    pre_release: tuple[str, ...]
 
 
 def parse_version(text: str) -> SemanticVersion | None:
@@ -46,7 +49,8 @@ def parse_version(text: str) -> SemanticVersion | None:
     if found is None:
         return None
     *core, pre_release = found.groups()
-    return tuple(map(int, core)), tuple(pre_release.split(".")) if pre_release else ()
+    identifiers = tuple(pre_release.split(".")) if pre_release else ()
+    return SemanticVersion(tuple(map(int, core)), identifiers)
 
 
 def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
@@ -55,15 +59,16 @@ def compare_versions(left: SemanticVersion, right: SemanticVersion) -> int:
     A pre-release comes before its release, build metadata doesn't count: 4.0.8 < 4.1.0-rc.2 <
     4.1.0-rc.10 < 4.1.0+1 = 4.1.0+2. If all identifiers are equal, the longer list is later.
     """
-    if left[0] != right[0]:
-        return -1 if left[0] < right[0] else 1
-    if not left[1] or not right[1]:
-        return bool(right[1]) - bool(left[1])
-    for mine, other in zip(left[1], right[1], strict=False):
+    if left.core != right.core:
+        return -1 if left.core < right.core else 1
+    mines, others = left.pre_release, right.pre_release
+    if not mines or not others:
+        return bool(others) - bool(mines)
+    for mine, other in zip(mines, others, strict=False):
         kind: Callable[[str], Any] = int if mine.isdigit() and other.isdigit() else str
         if kind(mine) != kind(other):
             return -1 if kind(mine) < kind(other) else 1
-    return (len(left[1]) > len(right[1])) - (len(left[1]) < len(right[1]))
+    return (len(mines) > len(others)) - (len(mines) < len(others))
 
 
 def version_levels(texts: Sequence[str]) -> Ints:

@@ -8,7 +8,7 @@ rejected plan. Placement finds the children's owners. Limits, hit counts and cap
 letter.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress, repeat
 
 import numpy as np
@@ -18,7 +18,15 @@ from lbcore.plan.decision import Columns
 from lbcore.plan.draft import Draft
 from lbcore.plan.phases.adjust import newly_reported
 from lbcore.plan.phases.eligible import paused
-from lbcore.plan.snapshot import Bools, BundleTable, Ints, Snapshot, message_rate, throughput
+from lbcore.plan.snapshot import (
+    Bools,
+    BundleTable,
+    Floats,
+    Ints,
+    Snapshot,
+    message_rate,
+    throughput,
+)
 from lbcore.plan.split.boundaries import divide_too_big, rooms_of, split_of
 from lbcore.plan.split.decision import (
     LIMIT_REASONS,
@@ -35,6 +43,15 @@ ATTEMPTS_PER_SPLIT = 10
 """Bundles whose topics are read, per split that a cycle may decide."""
 
 _CODE = {verdict: code for code, verdict in enumerate(VERDICTS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overloaded:
+    """The bundles over a limit, k rows, columns as in SplitTrace."""
+
+    bundle: Ints
+    reason: Ints
+    excess: Floats
 
 
 def decide_splits(
@@ -80,14 +97,14 @@ def decide_splits(
         unsplittable=unsplittable,
         pending=pending,
     )
-    return tuple(decisions), after, replace(over, hits=hits, verdict=verdict)
+    trace = SplitTrace(
+        bundle=over.bundle, reason=over.reason, excess=over.excess, hits=hits, verdict=verdict
+    )
+    return tuple(decisions), after, trace
 
 
-def find_overloaded(bundles: BundleTable, config: Splitting) -> SplitTrace:
-    """Return the bundles over any limit, in the table's order, whatever their state.
-
-    None has hits yet, and none a verdict against it: CYCLE_LIMIT = ready to be split.
-    """
+def find_overloaded(bundles: BundleTable, config: Splitting) -> Overloaded:
+    """Return the bundles over any limit, in the table's order, whatever their state."""
     average = bundles.long if config.averages == LONG_TERM else bundles.short
     values = (
         bundles.topics.astype(np.float64),
@@ -107,16 +124,10 @@ def find_overloaded(bundles: BundleTable, config: Splitting) -> SplitTrace:
     excess = np.max(
         [value[found] / max(limit, 1) for value, limit in zip(values, limits, strict=True)], axis=0
     )
-    return SplitTrace(
-        bundle=found,
-        reason=reason,
-        excess=excess,
-        hits=np.zeros(len(found), dtype=np.int64),
-        verdict=np.full(len(found), _CODE[SplitVerdict.CYCLE_LIMIT]),
-    )
+    return Overloaded(bundle=found, reason=reason, excess=excess)
 
 
-def _count_hits(snapshot: Snapshot, over: SplitTrace, state: SplitState) -> Ints:
+def _count_hits(snapshot: Snapshot, over: Overloaded, state: SplitState) -> Ints:
     no_owner = np.zeros(1, dtype=np.bool_)  # what the owner -1 finds
     is_reported = np.append(snapshot.brokers.is_fresh, no_owner)[
         snapshot.bundles.owner[over.bundle]
@@ -129,12 +140,12 @@ def _count_hits(snapshot: Snapshot, over: SplitTrace, state: SplitState) -> Ints
 
 
 def _first_verdicts(
-    snapshot: Snapshot, over: SplitTrace, hits: Ints, config: Splitting, deferred: Bools
+    snapshot: Snapshot, over: Overloaded, hits: Ints, config: Splitting, deferred: Bools
 ) -> Ints:
     """Return verdicts before topics are read; CYCLE_LIMIT = ready to be split."""
     bundles, at = snapshot.bundles, over.bundle
     in_namespace = np.bincount(bundles.namespace, minlength=len(bundles.namespaces))
-    verdict: Ints = over.verdict.copy()
+    verdict = np.full(len(at), _CODE[SplitVerdict.CYCLE_LIMIT], dtype=np.int64)
     for holds, reached in (
         (in_namespace[bundles.namespace[at]] >= config.max_namespace_bundles, "NAMESPACE_FULL"),
         (bundles.topics[at] <= 1, "SINGLE_TOPIC"),
@@ -147,7 +158,7 @@ def _first_verdicts(
 
 
 def _ready_rows(
-    bundles: BundleTable, over: SplitTrace, verdict: Ints, state: SplitState
+    bundles: BundleTable, over: Overloaded, verdict: Ints, state: SplitState
 ) -> tuple[Ints, dict[str, int]]:
     """Return the ready rows, by excess, then by name, known unsplittable ones last.
 

@@ -75,7 +75,7 @@ class LeastLoadRule(Rule):
     """The placement rule of `ballast`.
 
     load: float64[n], points, growing with each placement; weight: float64[k], points of capacity 1.
-    members: of crowded topics. held: by topic, broker → its partitions so far, without zeros.
+    members: see `Members`. held: by topic, broker → its partitions so far, without zeros.
     limit: by topic, int64[n], most that each should have.
     """
 

@@ -387,7 +387,7 @@ class UsageRule(Rule):
         """See `Rule`; in Pulsar's way the candidates' averages advance with every call."""
         if self.per_call:
             self.advance(candidates)
-        return Rule.select(self, candidates, position)
+        return Rule.select(self, candidates, position)  # super() fails in a class with slots
 
     def best(self, candidates: Ints, _position: int) -> Ints:
         """See `Rule`; where all are equal, `count_planned` takes the least usage."""

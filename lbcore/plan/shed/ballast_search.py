@@ -405,7 +405,7 @@ class _Search:
             heat = float(self.heat[giver])
             above = max(heat / self.problem.level - 1.0, 0.0)
             worth = 2.0 * OVER * above + 2.0 * UNDER * max(float(self.below.max()), 0.0)
-            if heat < 0.0 or worth <= self.problem.min_price:
+            if not (heat >= 0.0 and worth > self.problem.min_price):  # NaN ends it, too
                 return "done"
             if self.budget_left <= 0:
                 return "budget"

@@ -82,7 +82,8 @@ def _run(own: CustomStrategy) -> Run:
             return _refused(cycle, FAILED, f"{own.code}: {raised}")
         if first != second:
             return _refused(cycle, UNSTEADY, f"{own.code}: asked twice, it answered differently")
-        return _answer(cycle, first), replace(cycle.state, own=json.loads(first[-1]))
+        *_, after = first
+        return _answer(cycle, first), replace(cycle.state, own=json.loads(after))
 
     return run
 

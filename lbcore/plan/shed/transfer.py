@@ -286,9 +286,10 @@ class _TransferCycle:
         destination's report, consumed across all bundles; None without a report or when swaps are
         off. target: bytes/s.
         """
-        view, most, least = self.view, *pair
+        view = self.view
+        most, least = pair
         source, destination = view.names[most], view.names[least]
-        limit, low = float(view.throughput[most]), float(view.throughput[least])
+        limit, there = float(view.throughput[most]), float(view.throughput[least])
         marked, gained, remaining = 0.0, 0.0, len(reported)
         for top in reported:
             is_free = top.is_own and not top.is_held
@@ -301,7 +302,7 @@ class _TransferCycle:
             swapped: list[TopBundle] | None = []
             if marked - gained + top.throughput > target:
                 left = limit - marked + gained - top.throughput
-                taken = low + marked - gained + top.throughput
+                taken = there + marked - gained + top.throughput
                 swapped = self._swap(returnable, source, limit, (left, taken))
             if swapped is None:
                 break

@@ -8,6 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,14 @@ INT_SPAN = 2**32
 NO_CAP = -1
 
 
+class _Extremes(NamedTuple):
+    """Busiest broker (-1 = none), highest and lowest traffic."""
+
+    broker: int
+    highest: float
+    lowest: float
+
+
 def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Shed:
     """Return bundles that leave the busiest broker, by message rate, else by bytes.
 
@@ -47,17 +56,18 @@ def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Sh
     traffic = view.snapshot.brokers.traffic
     rates, volumes = message_rate(traffic), throughput(traffic)
     by_rate, by_bytes = _extremes(rates), _extremes(volumes)
-    limit, (_, highest, lowest) = config.rate_difference_percent, by_rate
-    difference, ratio = (highest - lowest) * 100 / lowest, by_bytes[1] / by_bytes[2]
+    limit = config.rate_difference_percent
+    difference = (by_rate.highest - by_rate.lowest) * 100 / by_rate.lowest
+    ratio = by_bytes.highest / by_bytes.lowest
     numbers = {"rate_difference_percent": difference, "throughput_ratio": ratio}
     is_by_rate = limit > 0 and difference > limit
     is_by_bytes = not is_by_rate and 0 < config.throughput_ratio < ratio
     values, found = (volumes, by_bytes) if is_by_bytes else (rates, by_rate)
     ready, state = _gate(view, state, values, config)
     nothing = Shed(selections=(), state=state, columns={"traffic": values}, numbers=numbers)
-    if not (is_by_rate or is_by_bytes) or found[0] < 0:
+    if not (is_by_rate or is_by_bytes) or found.broker < 0:
         return replace(nothing, reason="NoOverloadedBroker")
-    if not ready[found[0]]:
+    if not ready[found.broker]:
         return replace(nothing, reason="HitCount")
     return _select(view, nothing, found, config, by_rate=is_by_rate)
 
@@ -65,7 +75,7 @@ def shed_uniform(view: ShedView, state: ShedState, config: SheddingConfig) -> Sh
 def _select(
     view: ShedView,
     nothing: Shed,
-    extremes: tuple[int, float, float],
+    extremes: _Extremes,
     config: SheddingConfig,
     *,
     by_rate: bool,
@@ -99,17 +109,14 @@ def _select(
     return replace(nothing, selections=(selection,))
 
 
-def _extremes(values: Floats) -> tuple[int, float, float]:
-    """Return the busiest broker (-1 = none), the highest and the lowest traffic.
-
-    With Pulsar's starting values; the first broker wins ties.
-    """
+def _extremes(values: Floats) -> _Extremes:
+    """Return the extremes, with Pulsar's starting values; the first broker wins ties."""
     broker = int(np.argmax(values)) if len(values) else -1
     highest = float(values[broker]) if len(values) else -1.0
     lowest = float(values.min(initial=INT_MAX))
     if not highest > -1:
         broker, highest = -1, -1.0
-    return broker, highest, 1.0 if abs(lowest) <= EPSILON else lowest
+    return _Extremes(broker, highest, 1.0 if abs(lowest) <= EPSILON else lowest)
 
 
 def _take(traffic: Floats, budget: int, slack: int, cap: int) -> Bools:
