@@ -156,13 +156,14 @@ class AgentMachine:
             return
         work.remember_version(record.bundle, record.version_id)
         after = apply_record(work.holdings.get(record.bundle), record, self._me, now_ms)
-        is_unopened = after.is_closed and not after.is_owned  # give_up leaves others' alone
+        # assigned and not open yet; `give_up` returns the holdings of other brokers as they are
+        is_unopened = after.is_closed and not after.is_owned
         if work.stopping_at_ms is not None and is_unopened:
             after = give_up(after, STOPPING)
         work.advance(after)
         if after.goal is Goal.MERGE:  # opening the merged bundle may wait for this one
             work.advance_blocked()
-        elif record.bundle not in work.holdings:  # another has it: close bundles merged into it
+        elif record.bundle not in work.holdings:  # another broker got what two of ours became
             work.end_merge(record.bundle, record.version_id)
 
     def _envelope(self, work: AgentContext, topic: Topic, now_ms: int) -> Envelope:
@@ -288,7 +289,8 @@ class AgentMachine:
         )
         if is_finished or stopping_ms >= max_ms:
             work.is_stopped = True
-            left = (  # still open, or given up while owned; never opened in Assigning
+            # still open, or given up while owned; what was assigned and never opened is not left
+            left = (
                 name
                 for name, holding in sorted(work.holdings.items())
                 if not holding.is_closed or (holding.goal is Goal.GIVE_UP and holding.is_owned)

@@ -230,8 +230,8 @@ def run_phases(work: BatchContext) -> None:
             if phase.otherwise:
                 handlers.append(partial(phase.otherwise, work))
             work.guard.each(name, items, partial(phase.do, work), *handlers)
-        elif phase.is_vital and work.guard.refused is None:  # else the batch is left out
-            phase.do(work)
+        elif phase.is_vital and work.guard.refused is None:
+            phase.do(work)  # without the guard: its error repeats the step, or ends it
         else:
             work.guard.run(name, partial(phase.do, work))
 

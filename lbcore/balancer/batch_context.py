@@ -75,7 +75,7 @@ class Times:
 
     clock_ms: running time that timeouts count, without the job's absences, see
     `brokers.watch_clocks`. decided_ms, stepped_ms: now_ms and wall_ms of the last batch, see
-    `BatchContext`. read_ms: decided_ms of the last batch behind which no message waited, 0 = none
+    `BatchContext`. read_ms: decided_ms of the last batch that left no message unread, 0 = none
     yet. tick_ms: the newest tick's. cycle: number of the last cycle, begun at cycle_ms. shed_ms,
     split_ms: of the last cycle in which shedding, and splitting, was due. history_ms: of the last
     rows of history, written for brokers up to history_after, "" = for all. repaired_up_to: the last
@@ -148,9 +148,10 @@ class BalancerState:
 class BatchContext:
     """The state opened for change, and what the batch adds up to.
 
-    unplaced: id → commands that are placed together at the end of the phase, with deadlines;
-    unplaced_bundles: their bundles; unplaced_splits: namespaces of the splits among these commands;
-    places: what placement says of bundles and children. tenant_counts: kind that `limits` bounds →
+    unplaced: id → command and deadline, of assignments and splits whose bundles get their brokers
+    in one placement at the end of the phase `take_commands`; unplaced_bundles: their bundles;
+    unplaced_splits: namespaces of the splits among these commands; places: what placement says of
+    bundles and children. tenant_counts: kind that `limits` bounds →
     tenant → how many it has. made: how many bundles were made for new namespaces; unloaded: how
     many it began to unload for unloads of namespaces. transitions: record before (None = new) and
     after; failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch

@@ -177,6 +177,7 @@ def run_cycle(work: BatchContext) -> None:
             split_ms=work.now_ms if splits else times.split_ms,
         )
         reason, inputs = reason_not_to_balance(work)
+        # observes: a strategy counts hits also when no shedding is due
         balancing = Scope(sheds=sheds, splits=splits, observes=not sheds, is_traced=True)
         _plan(work, _OPERATOR_MOVES_ONLY if reason else balancing)
     elif not reason:
@@ -261,6 +262,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     if scope.sheds:
         watch_hot(work, snapshot, before.hot, result)
     watch_full(work, snapshot)
+    # counted only if there are owned bundles that policies admit on no broker
     if (
         scope is not _OPERATOR_MOVES_ONLY
         and f"{eligible.PHASE}.{eligible.STRANDED}" in result.trace.numbers
@@ -283,7 +285,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
         return
     ids: dict[str, str] = {}
     for decision in result.decisions:
-        # a refused move's bundle stays: the next plan no longer counts it at the destination
+        # when it is refused its bundle stays: the next plan sees that, and counts no move
         decision_id, _ = carry_out(work, decision)
         ids |= dict.fromkeys((decision.bundle, *decision.children), decision_id)
     write_candidates(work, result.trace, ids)

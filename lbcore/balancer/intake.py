@@ -95,7 +95,8 @@ def created_topics(work: BatchContext, namespace: str) -> tuple[Ints, int]:
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0
-    # every stands_for-th partition of all topics, of each topic from its highest down
+    # partitions of all topics are numbered in one row, of each topic from its highest down; every
+    # stands_for-th is taken
     stands_for = max(-(-total // HASHED_MAX), 1)
     at = np.arange(0, total, stands_for)
     of = np.searchsorted(ends, at, side="right")
@@ -297,7 +298,7 @@ def _observe(work: BatchContext, reports: Sequence[BundleReport]) -> None:
     starts = [ledger.instances.find(report.broker, report.incarnation) for report in reports]
     sender = np.repeat(np.array(starts, dtype=np.int64), sizes)
     is_known = found != NOBODY
-    holder = np.append(ledger.holders(), NOBODY)[found]  # unknown: the last, NOBODY
+    holder = np.append(ledger.holders(), NOBODY)[found]  # -1, an unknown bundle, finds the last
     is_own = is_known & (holder == sender) & (sender != NOBODY)
     work.counts["unknown_bundle"] += int((~is_known).sum())
     work.counts["foreign_bundle"] += int((is_known & ~is_own).sum())

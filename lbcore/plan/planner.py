@@ -191,7 +191,7 @@ def _sheddings(draft: Draft, usage: Floats) -> list[Decision]:
     for step, origin in zip(draft.sheddings.steps(), origins, strict=True):
         (bundle, source, destination), selection = step, draft.selections[origin]
         inputs = {**shared, **selection.numbers}
-        # by which the strategy chose the load; the move may go to another broker
+        # the broker with which the strategy reckoned; placement may have chosen another one
         partner = selection.destination
         if partner >= 0 and "score_of_destination" in inputs:
             inputs["partner"] = brokers[partner]

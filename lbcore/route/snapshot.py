@@ -59,10 +59,10 @@ class TablePosition:
 class LookupSnapshot:
     """Bundles, namespaces and brokers of one cluster at one moment.
 
-    namespaces: those in the table, and others with live bundles. hash_indexes: for `lookup`, by the
-    text before the last "/" of a topic's name ("persistent://tenant/ns"); existing namespaces only.
-    names: of those, sorted. unsound: fault of a namespace's bundles, by namespace; existing ones
-    only.
+    A namespace exists when the table has it. namespaces: those that exist, and others with live
+    bundles. hash_indexes: for `lookup`, by the text before the last "/" of a topic's name
+    ("persistent://tenant/ns"). names: sorted. unsound: fault of a namespace's bundles, by
+    namespace. The last three have only namespaces that exist.
     """
 
     cluster: str
@@ -173,7 +173,7 @@ class LookupSnapshot:
         )
 
     def _names_after(self, changed: Sequence[NamespaceRoutes]) -> tuple[str, ...]:
-        # pop leaves those that are new
+        # pop takes the known names out of `exist`, so that the new ones are left there
         exist = {found.namespace: found.hash_function is not None for found in changed}
         kept = [name for name in self.names if exist.pop(name, True)]
         new = [name for name, is_there in exist.items() if is_there]
@@ -188,6 +188,7 @@ def _set_hash_indexes(hash_indexes: dict[str, HashIndex], found: NamespaceRoutes
         for prefix in prefixes:
             hash_indexes.pop(prefix, None)
         return
+    # without bundles yet, one route over the whole range, which nobody owns
     routes = found.live or (placeholder_route(found.namespace),)
     index = (DIGESTS[found.hash_function], tuple(route.lower for route in routes), routes)
     hash_indexes.update(dict.fromkeys(prefixes, index))

@@ -262,7 +262,7 @@ class BrokerScorer:
         pending = state.pending
         before = pending.parts if pending and seq == pending.seq else {}
         is_repeated = seq == done or message.part in before
-        if is_repeated or seq < (pending.seq if pending else done):
+        if is_repeated or seq < (pending.seq if pending else done):  # pending.seq is above done
             batch.counts["duplicate" if is_repeated else "late"] += 1
             return
         batch.counts["accepted"] += 1
