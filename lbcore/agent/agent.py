@@ -156,14 +156,15 @@ class AgentMachine:
             return
         work.remember_version(record.bundle, record.version_id)
         after = apply_record(work.holdings.get(record.bundle), record, self._me, now_ms)
-        # assigned and not open yet; `give_up` returns the holdings of other brokers as they are
+        # assigned and not open yet, or another broker's, which `give_up` leaves as it is
         is_unopened = after.is_closed and not after.is_owned
         if work.stopping_at_ms is not None and is_unopened:
             after = give_up(after, STOPPING)
         work.advance(after)
-        if after.goal is Goal.MERGE:  # opening the merged bundle may wait for this one
+        if after.goal is Goal.MERGE:  # callbacks of overlapping bundles may wait for it
             work.advance_blocked()
-        elif record.bundle not in work.holdings:  # another broker got what two of ours became
+        elif record.bundle not in work.holdings:
+            # another broker's: if two bundles of ours became it, they close
             work.end_merge(record.bundle, record.version_id)
 
     def _envelope(self, work: AgentContext, topic: Topic, now_ms: int) -> Envelope:

@@ -133,9 +133,8 @@ _WRITTEN = ("number", "phase", "type", "place", "item", "count")
 def isolate(work: BatchContext, item: Any, fault: Fault) -> str:
     """Record that an item was left out; return its name.
 
-    An item without records is its own name. A command has failed, a message is rejected, and so is
-    one answer of a message, not the others. A report changes no load. A refused message whose row
-    can't be made is refused for that.
+    A command ends as failed. A message goes to the dead-letter table, of acks only the answer that
+    raised, and a report without any change of load. Of other items nothing is written.
     """
     match item:
         case PositionedMessage(message=Command() as command):
@@ -231,7 +230,9 @@ def run_phases(work: BatchContext) -> None:
                 handlers.append(partial(phase.otherwise, work))
             work.guard.each(name, items, partial(phase.do, work), *handlers)
         elif phase.is_vital and work.guard.refused is None:
-            phase.do(work)  # without the guard: its error repeats the step, or ends it
+            # without the guard: its error repeats the step, or ends it; once the guard has refused
+            # the whole batch, it leaves out vital phases, too
+            phase.do(work)
         else:
             work.guard.run(name, partial(phase.do, work))
 

@@ -333,8 +333,7 @@ class BatchContext:
     def bounded_arrival_ms(self, stamp_ms: int) -> int:
         """Return the arrival time of a message, bounded in case Kafka's clock was wrong.
 
-        It came after `Times.read_ms` of the last batch, when nothing was left unread, and before
-        now.
+        It came before now, and after `read_ms`: what had come by then was read by then.
         """
         return min(max(stamp_ms, self.before.times.read_ms), self.now_ms)
 

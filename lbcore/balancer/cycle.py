@@ -253,7 +253,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     config = planning_config(work)
     before = work.plan
     result, after = plan(snapshot, before, config, work.now_ms, scope)
-    work.plan = replace(before, groups=after.groups)  # which a proposal's sentences need
+    work.plan = replace(before, groups=after.groups)  # `propose` reads the groups
     if propose(work, snapshot, result):
         # what awaits approval is not decided: plan again, with the operators' moves only
         scope = _OPERATOR_MOVES_ONLY
@@ -262,7 +262,7 @@ def _plan(work: BatchContext, scope: Scope) -> None:
     if scope.sheds:
         watch_hot(work, snapshot, before.hot, result)
     watch_full(work, snapshot)
-    # counted only if there are owned bundles that policies admit on no broker
+    # the trace has this number only if policies admit some owned bundles on no broker
     if (
         scope is not _OPERATOR_MOVES_ONLY
         and f"{eligible.PHASE}.{eligible.STRANDED}" in result.trace.numbers

@@ -95,8 +95,8 @@ def created_topics(work: BatchContext, namespace: str) -> tuple[Ints, int]:
     names = sorted(topics)
     ends = np.cumsum([max(topics[name], 1) for name in names], dtype=np.int64)
     total = int(ends[-1]) if names else 0
-    # partitions of all topics are numbered in one row, of each topic from its highest down; every
-    # stands_for-th is taken
+    # the partitions of all topics have running numbers, within a topic from its highest down, and
+    # one in so many is taken
     stands_for = max(-(-total // HASHED_MAX), 1)
     at = np.arange(0, total, stands_for)
     of = np.searchsorted(ends, at, side="right")

@@ -310,9 +310,9 @@ def _checked(before: OwnershipRecord | None, after: OwnershipRecord) -> Change:
     verdict = resolve(known, after)
     if before is not None and not is_newer(after.version_id, before.version_id):
         verdict = ResolverVerdict.OLD_VERSION
-    fault = record_fault(after) or verdict.value
-    if fault != ResolverVerdict.ACCEPTED.value:
-        raise ProtocolError(f"record must be accepted, got {fault}: {before} -> {after}")
+    judged = record_fault(after) or verdict.value
+    if judged != ResolverVerdict.ACCEPTED.value:
+        raise ProtocolError(f"record must be accepted, got {judged}: {before} -> {after}")
     return Change(before=before, after=after)
 
 

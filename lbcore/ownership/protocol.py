@@ -109,7 +109,7 @@ def merge(one: OwnershipRecord, other: OwnershipRecord, origin: Origin) -> Trans
         return Refused(reason=RefusalReason.DIFFERENT_OWNERS)
     begun = [
         (record, next_record(record, TransitionKind.MERGE, origin, owner))
-        for record in (other, one)  # the bundle's own comes last
+        for record in (other, one)  # last: the one whose record is returned
     ]
     return transition(*((before, replace(after, children={merged: ""})) for before, after in begun))
 
@@ -190,6 +190,7 @@ def observe(record: OwnershipRecord, owner: Instance, origin: Origin) -> Transit
         return Refused(reason=RefusalReason.DELETED)
     holder = holder_of(record)
     is_known = record.state is TRANSITIONS[kind].target
+    # an observation may start in each state that is left but Free, seen without an owner again
     if not may_start(kind, record.state) or (is_known and holder == owner):
         return Refused(reason=RefusalReason.REPEATED)
     source = NOBODY if holder.broker == owner.broker else holder

@@ -59,8 +59,8 @@ class TablePosition:
 class LookupSnapshot:
     """Bundles, namespaces and brokers of one cluster at one moment.
 
-    A namespace exists when the table has it. namespaces: those that exist, and others with live
-    bundles. hash_indexes: for `lookup`, by the text before the last "/" of a topic's name
+    A namespace exists when the table `namespaces` has it. namespaces: those that exist, and others
+    with live bundles. hash_indexes: for `lookup`, by the text before the last "/" of a topic's name
     ("persistent://tenant/ns"). names: sorted. unsound: fault of a namespace's bundles, by
     namespace. The last three have only namespaces that exist.
     """

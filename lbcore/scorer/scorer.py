@@ -121,7 +121,7 @@ class BrokerScorer:
         for event in events:
             ends = batch.ends.setdefault(event.position.topic, {})
             known = ends.get(event.position.partition, 0)
-            batch.is_full |= event.is_full  # its batch was cut off: more may wait
+            batch.is_full |= event.is_full  # Spark's batch is at its bound: more may wait
             ends[event.position.partition] = max(known, event.position.offset + 1)
         guard.each("take_messages", sorted(events, key=_order), take, refuse)
         guard.each("smooth_loads", sorted(batch.loaded), partial(self._smooth_loads, batch), lose)
@@ -218,8 +218,8 @@ class BrokerScorer:
     def _smooth_loads(self, batch: ScorerBatch, brokers: Sequence[str]) -> None:
         """Advance each state by its loads: all first reports, then all second ones.
 
-        Times are Kafka's. The newest load of each broker goes into the update. Loads of a
-        superseded start are left out once the new start has sent one.
+        Times are Kafka's. The newest load of each broker goes into the update. The state of a new
+        start has replaced that of the old one, with its loads.
         """
         reports = {}
         states = [batch.loaded[name] for name in brokers]
