@@ -463,6 +463,7 @@ class FleetLoop:
     def run(self) -> NoReturn:
         """Run for ever, at most 50 rounds a second, each with all that is due."""
         while self._error is None:
-            self.call(Fleet.run_due)
+            with self._lock:
+                self._fleet.run_due(self._clock.now_ms())
             sleep(_PACE_S)
         raise self._error
