@@ -197,12 +197,11 @@ class BatchPhase:
 class ItemPhase:
     """A phase over items that don't need each other.
 
-    items: the type of the batch's messages, the name of a field of its updates, or a function that
-    returns the items. do: works on those that it is given, in order. on_fault: records that an item
-    was left out and returns its name. otherwise: the fallback when on_fault raises.
+    items: those of the batch. do: works on those that it is given, in order. on_fault: records that
+    an item was left out and returns its name. otherwise: the fallback when on_fault raises.
     """
 
-    items: type[Any] | str | Callable[[BatchContext], Sequence[Any]]
+    items: Callable[[BatchContext], Sequence[Any]]
     do: Callable[[BatchContext, Sequence[Any]], None]
     on_fault: Callable[[BatchContext, Any, Fault], str] = isolate
     otherwise: Callable[[BatchContext, Any, Fault], str] | None = None
@@ -218,17 +217,9 @@ def run_phases(work: BatchContext) -> None:
     """
     for name, phase in PHASES.items():
         if isinstance(phase, ItemPhase):
-            source, handlers = phase.items, [partial(phase.on_fault, work)]
-            items: Sequence[Any]
-            if isinstance(source, str):
-                items = [item for update in work.updates for item in getattr(update, source)]
-            elif isinstance(source, type):
-                items = [item for item in work.messages if isinstance(item.message, source)]
-            else:
-                items = source(work)
-            if phase.otherwise:
-                handlers.append(partial(phase.otherwise, work))
-            work.guard.each(name, items, partial(phase.do, work), *handlers)
+            handlers = (phase.on_fault, phase.otherwise)
+            fault_handlers = [partial(handler, work) for handler in handlers if handler]
+            work.guard.each(name, phase.items(work), partial(phase.do, work), *fault_handlers)
         elif phase.is_vital and work.guard.refused is None:
             # without the guard: its error repeats the step, or ends it; once the guard has refused
             # the whole batch, it leaves out vital phases, too
@@ -248,7 +239,7 @@ PHASES: dict[str, Phase] = {
     "end_pins": BatchPhase(end_pins),
     # what operators ask for, in the order of the log
     "take_commands": ItemPhase(
-        items=Command,
+        items=lambda work: work.messages_of(Command),
         do=take_commands,
         otherwise=lambda work, item, fault: reject(work, item.position, repr(item.message), fault),
     ),
@@ -271,17 +262,25 @@ PHASES: dict[str, Phase] = {
         on_fault=lambda _, start, __: str(start[0]),
     ),
     # what brokers report of themselves
-    "take_loads": ItemPhase(items="loads", do=take_loads),
+    "take_loads": ItemPhase(
+        items=lambda work: [load for one in work.updates for load in one.loads], do=take_loads
+    ),
     # messages that the scorers refused, for the dead-letter table
-    "write_refused": ItemPhase(items="rejected", do=write_refused),
+    "write_refused": ItemPhase(
+        items=lambda work: [message for one in work.updates for message in one.rejected],
+        do=write_refused,
+    ),
     # and how many of them are not kept
     "count_not_kept": BatchPhase(count_not_kept),
     # what brokers report of their bundles
-    "take_bundles": ItemPhase(items="bundles", do=take_bundles),
+    "take_bundles": ItemPhase(
+        items=lambda work: [report for one in work.updates for report in one.bundles],
+        do=take_bundles,
+    ),
     # topic loads, used to choose split points
-    "take_topics": ItemPhase(items=TopicLoad, do=take_topics),
+    "take_topics": ItemPhase(items=lambda work: work.messages_of(TopicLoad), do=take_topics),
     # actions of other processes, only recorded here
-    "take_audit": ItemPhase(items=AuditEntry, do=take_audit),
+    "take_audit": ItemPhase(items=lambda work: work.messages_of(AuditEntry), do=take_audit),
     # ledger rows that were reserved above and that no command has used
     "drop_unrecorded": BatchPhase(drop_unrecorded),
     # who is alive, silent or dead, now that all reports are in

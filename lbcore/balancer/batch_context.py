@@ -151,14 +151,14 @@ class BatchContext:
     unplaced: id → command and deadline, of assignments and splits whose bundles get their brokers
     in one placement at the end of the phase `take_commands`; unplaced_bundles: their bundles;
     unplaced_splits: namespaces of the splits among these commands; places: what placement says of
-    bundles and children. tenant_counts: kind that `limits` bounds →
-    tenant → how many it has. made: how many bundles were made for new namespaces; unloaded: how
-    many it began to unload for unloads of namespaces. transitions: record before (None = new) and
-    after; failures: bundle → its broker's reason, of failed acks. is_catching_up: what the batch
-    has read is old, and newer reports wait; see `brokers.watch_clocks`. guard: leaves out what
-    raises. wall_ms: the driver's clock; now_ms: the time by which the batch decides, see
-    `clock.advance_clock`. before: the state that was opened. updates: the batch's input, in the
-    order of groups; messages: those of all updates, in the order of the log.
+    bundles and children. tenant_counts: kind that `limits` bounds → tenant → how many it has. made:
+    how many bundles were made for new namespaces; unloaded: how many it began to unload for unloads
+    of namespaces. transitions: record before (None = new) and after; failures: bundle → its
+    broker's reason, of failed acks. is_catching_up: what the batch has read is old, and newer
+    reports wait; see `brokers.watch_clocks`. guard: leaves out what raises. wall_ms: the driver's
+    clock; now_ms: the time by which the batch decides, see `clock.advance_clock`. before: the state
+    that was opened. updates: the batch's input, in the order of groups; messages: those of all
+    updates, in the order of the log.
     """
 
     before: BalancerState
@@ -325,6 +325,10 @@ class BatchContext:
             told=self.told,
             packed=self.before.packed,
         )
+
+    def messages_of(self, kind: type) -> list[PositionedMessage]:
+        """The batch's messages of one kind, in order."""
+        return [item for item in self.messages if isinstance(item.message, kind)]
 
     def set_times(self, **times: Any) -> None:
         """Replace some of the times; see `Times`."""

@@ -79,7 +79,7 @@ def reserve_bundles(work: BatchContext) -> None:
     Rows of the ledger for all of them are made at once: one row costs as much as all. A row that
     got no record is taken back by `drop_unrecorded`. Too many bundles have one placeholder.
     """
-    commands = [item.message for item in work.messages if isinstance(item.message, Command)]
+    commands: list[Any] = [item.message for item in work.messages_of(Command)]
     creating = [command for command in commands if command.kind == "create_namespace"]
     names: list[str] = []
     for command in creating if len(creating) > 1 else ():
