@@ -36,7 +36,7 @@ from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
     TableGap,
-    bundles_of,
+    brokers_of,
     unknown,
     with_unknown,
 )
@@ -472,7 +472,7 @@ def _flight(status: ClusterStatus) -> Iterable[str]:
     yield "  in flight, the oldest first"
     for row in status.in_flight[:_SHOWN]:
         age = duration(max(0, status.now_ms - row["at_ms"]))
-        yield f"  {row['bundle']}  {row['state']} {bundles_of(row)}  {row['cause']}, for {age}"
+        yield f"  {row['bundle']}  {row['state']} {brokers_of(row)}  {row['cause']}, for {age}"
     yield from _more(len(status.in_flight))
 
 

@@ -45,7 +45,7 @@ from jobs.parser import (
     whole_number,
 )
 from jobs.sql.queries import QUERIES, VIEWS, one_table, whole_table
-from lbcore.explain.explanation import number
+from lbcore.explain.explanation import brokers_of, number
 from lbcore.explain.status import ClusterPhase, ClusterStatus
 from lbcore.model.names import did_you_mean
 from lbcore.model.tables import ARCHIVES, TABLES
@@ -148,7 +148,7 @@ def _unknown(found: OwnershipMoment) -> list[str]:
 
 
 def _way(row: Row) -> str:
-    return " → ".join(parties(row)) or "-"
+    return brokers_of(row) or "-"
 
 
 def _say_differences(args: argparse.Namespace, answers: Answers) -> int:

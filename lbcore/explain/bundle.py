@@ -16,7 +16,7 @@ from lbcore.explain.explanation import (
     ExplainRows,
     Explanation,
     Row,
-    bundles_of,
+    brokers_of,
     count_of,
     has_moved,
     number,
@@ -56,7 +56,7 @@ def explain_bundle(rows: ExplainRows, bundle: str) -> Explanation | None:
 
 def _headline(rows: ExplainRows, record: Row) -> str:
     by_state = {"Owned": f"is owned by {record['destination']}", "Free": "has no owner"}
-    state = by_state.get(record["state"], f"is {record['state']} ({bundles_of(record)})")
+    state = by_state.get(record["state"], f"is {record['state']} ({brokers_of(record)})")
     return f"{record['bundle']} {state} since {since_message(record['at_ms'], rows.at_ms)}."
 
 
@@ -164,7 +164,7 @@ def _blocks(rows: ExplainRows, record: Row) -> Iterable[str]:
 def _states(rows: ExplainRows, record: Row) -> Iterable[str]:
     """Yield what keeps the bundle because of its own state, or its owner's."""
     if State(record["state"]) in IN_FLIGHT:
-        yield f"it is changing hands: {record['state']} ({bundles_of(record)})"
+        yield f"it is changing hands: {record['state']} ({brokers_of(record)})"
         yield _awaited(rows, record)
     elif record["state"] != "Owned":
         yield "it has no owner"

@@ -16,6 +16,7 @@ from lbcore.config.load import digest
 from lbcore.config.tree import Config
 from lbcore.model.tables import BROKERS, DECISIONS, OWNERSHIP_EVENTS
 from lbcore.model.times import instant
+from lbcore.ownership.changes import parties
 from lbcore.packing import finite
 from lbcore.signals.shown_load import ShownLoad, shown_loads
 
@@ -200,9 +201,9 @@ def percent(usage: float) -> str:
     return f"{100 * usage:.0f} %" if math.isfinite(usage) else "unknown"
 
 
-def bundles_of(record: Row) -> str:
-    """Return the brokers in a record as text: source → destination."""
-    return " → ".join(name for name in (record["source"], record["destination"]) if name)
+def brokers_of(record: Row) -> str:
+    """Return the brokers in a record as text: the owner, or source → destination."""
+    return " → ".join(parties(record))
 
 
 def has_moved(record: Row) -> bool:
