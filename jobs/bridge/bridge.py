@@ -399,41 +399,25 @@ If the connection closes before the alert is read, only its end is seen."""
 
 def access_error(url: str, error: PulsarAdminError) -> CommandError:
     """Return the error of a cluster that can't be asked, with the next step."""
-    why = str(error)
-    also = "; where brokers ask for a certificate, give --tls-cert and --tls-key"
-    causes = (
-        (
-            error.status in (401, 403),
-            f"{url} does not let us in",
-            "give a super user's token with --auth-token-file, or --tls-cert and --tls-key",
-        ),
-        (
-            any(alert in why for alert in _CERTIFICATE_ALERTS),
-            f"{url} asks for a certificate that it knows",
-            "give ours with --tls-cert and --tls-key",
-        ),
-        (
-            ("CERTIFICATE" in why or "SSL" in why) and "EOF" not in why,
-            f"no protected connection to {url}",
-            (
-                "name the authority that signed its certificate with --tls-ca, and the host as the"
-                " certificate has it; http:// where it does not speak TLS"
-            ),
-        ),
-        (
-            error.status or "answer" in why,
-            f"{url} does not answer as Pulsar's admin interface does",
-            "name the web service of a broker (usually port 8080, or 8443 with TLS)",
-        ),
-        (
-            True,
-            f"{url} can't be reached",
-            "check host and port; --timeout-s gives a slow one more time"
-            + (also if url.startswith("https:") else ""),
-        ),
-    )
-    what, next_step = next((what, step) for is_so, what, step in causes if is_so)
-    return CommandError(what, why=why, next_step=next_step)
+    if error.status in (401, 403):
+        what = f"{url} does not let us in"
+        next_step = "give a super user's token with --auth-token-file, or --tls-cert and --tls-key"
+    elif any(alert in str(error) for alert in _CERTIFICATE_ALERTS):
+        what = f"{url} asks for a certificate that it knows"
+        next_step = "give ours with --tls-cert and --tls-key"
+    elif ("CERTIFICATE" in str(error) or "SSL" in str(error)) and "EOF" not in str(error):
+        what = f"no protected connection to {url}"
+        next_step = "name the authority that signed its certificate with --tls-ca, and the host as "
+        next_step += "the certificate has it; http:// where it does not speak TLS"
+    elif error.status or "answer" in str(error):
+        what = f"{url} does not answer as Pulsar's admin interface does"
+        next_step = "name the web service of a broker (usually port 8080, or 8443 with TLS)"
+    else:
+        what = f"{url} can't be reached"
+        next_step = "check host and port; --timeout-s gives a slow one more time"
+        if url.startswith("https:"):
+            next_step += "; where brokers ask for a certificate, give --tls-cert and --tls-key"
+    return CommandError(what, why=str(error), next_step=next_step)
 
 
 def only_cluster(admin: PulsarAdmin, named: str = "") -> str:
